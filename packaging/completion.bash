@@ -65,15 +65,25 @@ _tarn_offer_volumes() {
                 if [[ $REPLY == "$typed"* || $name == "$typed"* ]]; then COMPREPLY+=("${REPLY#"$before"}"); fi
                 ;;
         esac
-    done < <(command tarn "$list" --quiet --timeout 2 2> /dev/null)
+    done < <(command tarn "$list" --quiet --timeout 2 ${control:+--control "$control"} 2> /dev/null)
 }
 
 _tarn() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     local -r verbs=(init create list show resize delete export mount umount attach detach attached flush status verify
         host store tls)
-    local verb="" word known
+    local verb="" word known control="" i
     COMPREPLY=()
+    # Of the daemon that the command line is for.
+    for ((i = 1; i < COMP_CWORD; ++i)); do
+        case ${COMP_WORDS[i]} in
+            --control=*) control=${COMP_WORDS[i]#*=} ;;
+            --control)
+                if [[ ${COMP_WORDS[i + 1]} == = ]]; then ((++i)); fi
+                if ((i + 1 < COMP_CWORD)); then control=${COMP_WORDS[i + 1]}; fi
+                ;;
+        esac
+    done
     case $previous in
         --control | --config | --store | --device | --key-file | --nbd-unix | --from)
             compopt -o default

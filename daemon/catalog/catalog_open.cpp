@@ -141,8 +141,10 @@ Task<> Catalog::release_left_holds() {
         const Result<> released = co_await release_left_ones();
         if (released || cache_.abandoned()) co_return;
         if (!std::exchange(has_said, true))
-            log::warning("catalog: other hosts cannot yet open what block devices had that are gone: {}",
-                         log::describe(released.error()));
+            log::info(
+                "catalog: the list of volumes cannot be read yet; if block devices of an earlier start are gone, other "
+                "hosts can open their volumes once it can: {}",
+                log::describe(released.error()));
     }
 }
 

@@ -111,7 +111,10 @@ Task<> Catalog::clean_up() {
             co_return;
         }
         if (is_first)
-            log::info("catalog: what is left here of deleted volumes is looked for when more hosts are there");
+            log::info(
+                "catalog: some hosts are away; the space of volumes that were deleted meanwhile is freed here once "
+                "they "
+                "are back");
         co_await cache_.membership().changed().next(seen);  // the catalog, or a part of it, is with a host that is away
     }
 }

@@ -207,17 +207,22 @@ class Commands {
         return failure;
     }
 
+    static std::string footer_of(const char* example) {
+        return fmt::format("Options of every verb: --control, --timeout, --json; tarn --help\n\nExample:\n  {}",
+                           example);
+    }
+
     CLI::App* add(const char* name, const char* description, const char* example, Verb verb,
                   CLI::App* group = nullptr) {
         CLI::App* const command = (group ? group : &app_)->add_subcommand(name, description);
-        command->footer(fmt::format("Example:\n  {}", example));
+        command->footer(footer_of(example));
         verbs_.emplace((group ? group->get_name() + " " : "") + name, std::move(verb));
         return command;
     }
     // Verbs of two words.
     CLI::App* add_group(const char* name, const char* description, const char* example) {
         CLI::App* const group = app_.add_subcommand(name, description);
-        group->footer(fmt::format("Example:\n  {}", example));
+        group->footer(footer_of(example));
         group->require_subcommand(1);
         group->fallthrough();
         return group;

@@ -17,7 +17,7 @@ struct Advice {
 };
 
 // The first that fits.
-constexpr std::array<Advice, 22> advices = {{
+constexpr std::array<Advice, 23> advices = {{
     {"mount", "not_found", "no such directory", "mkdir {}"},
     {"mount", "busy", "", "an empty directory; tarn mount lists the mounts"},
     {"umount", "not_found", "nothing of tarn is mounted there",
@@ -34,6 +34,7 @@ constexpr std::array<Advice, 22> advices = {{
     {"resize", "not_found", "no such volume", "tarn list"},
     {"delete", "not_found", "no such volume", "tarn list"},
     {"flush", "not_found", "no such volume", "tarn list"},
+    {"flush", "io", "", "tarn status, which names hosts that are away and what is lost"},
     {"export", "not_found", "no such volume", "tarn list"},
     {"verify", "not_found", "no such volume", "tarn list"},
     {"create", "exists", "", "tarn list"},

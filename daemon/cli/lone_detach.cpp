@@ -26,7 +26,9 @@ std::unexpected<Failure> refuse_as(std::string code, const Error& error, std::st
 Outcome<Json> detach_alone(NbdDriver& driver, const BlockDevices& devices, const std::string& control,
                            const std::string& name, bool force) {
     const std::optional<std::string> device = devices.device_of(name);
-    if (!device) return refuse(Exit::not_found, "no such volume is attached here, and no daemon answers");
+    if (!device)
+        return refuse(Exit::not_found, "no volume or device of that name is attached here, and no daemon answers",
+                      "tarn attached, or start tarnd");
     if (!force && devices.is_used(*device))
         return refuse(Exit::busy, "the device is in use, and no daemon answers",
                       "start tarnd, and its requests go on; --force ends it all the same, and they fail");

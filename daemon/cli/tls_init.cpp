@@ -176,10 +176,11 @@ Outcome<Json> make_certificates(const TlsInitOptions& options) {
                                        .code = "exists"});
     std::string pattern = directory.string() + ".XXXXXX";
     if (!::mkdtemp(pattern.data()))
-        return refuse(errno == EACCES   ? Exit::permission
-                      : errno == ENOENT ? Exit::not_found
-                                        : Exit::failed,
-                      fmt::format("{}: {}", directory.parent_path().string(), std::strerror(errno)));
+        return refuse(
+            errno == EACCES   ? Exit::permission
+            : errno == ENOENT ? Exit::not_found
+                              : Exit::failed,
+            fmt::format("{}: nothing can be made there: {}", directory.parent_path().string(), std::strerror(errno)));
     Draft draft(pattern);
     TRY_VOID(make_all(draft.path(), hosts));
     if (const std::error_code error = draft.keep_as(directory))

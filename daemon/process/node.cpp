@@ -143,9 +143,9 @@ Task<Result<>> Node::start() {
     CO_TRY(cache_, explained("memory", Cache::create(cache, *store_, std::move(left_behind))));
     if (adopts)
         log::warning(
-            "memory: adopted {} pages of a process that ended without stopping, {} of them not durable yet, in "
-            "{} ms; nothing that it had taken is lost",
-            cache_->adopted_page_count(), cache_->dirty_frame_count(), (monotonic_ns() - began_ns) / 1'000'000);
+            "memory: adopted {} pages of a process that ended without stopping, in {} ms; {} frames hold what is not "
+            "durable yet, and nothing that it had taken is lost",
+            cache_->adopted_page_count(), (monotonic_ns() - began_ns) / 1'000'000, cache_->dirty_frame_count());
     if (configuration_.keep_memory) {
         const Result<> kept = keeper_.keep_memory(cache_->pool().arena().fd());
         memory_is_kept_ = kept.has_value();

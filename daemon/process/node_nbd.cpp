@@ -75,9 +75,9 @@ Result<> Node::listen_for_nbd() {
         (!configuration_.nbd_tls_files.psk_file.empty() || configuration_.nbd_tls_files.verify_peer);
     if (configuration_.nbd_tcp && has_unused_keys)
         log::warning(
-            "nbd.tls is off, though tls_psk_file or tls_verify_peer is set: everybody who reaches {} is let in, and "
-            "nothing is encrypted; set tls = \"on\" or \"require\"",
-            format_address(*configuration_.nbd_tcp));
+            "nbd.tls is off, though tls_psk_file or tls_verify_peer is set: everybody who reaches {}{} is let in, "
+            "and nothing is encrypted; set tls = \"on\" or \"require\"",
+            format_address(*configuration_.nbd_tcp), configuration_.nbd_networks.empty() ? "" : " from nbd.networks");
     if (configuration_.nbd_tcp)
         log::info("nbd: serves on {}, TLS {}", format_address(*configuration_.nbd_tcp),
                   name_of(configuration_.nbd_tls));

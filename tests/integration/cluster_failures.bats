@@ -335,7 +335,7 @@ serves() { [ "$(on "$1" status --json | jq .serves)" = true ]; }
     for host in c b a; do host_stop "$host"; done
     : > "$CLUSTER/b/log"
     host_start b
-    within 20 grep "what is left here of deleted volumes is looked for when more hosts are there" "$CLUSTER/b/log"
+    within 20 grep "some hosts are away; the space of volumes that were deleted meanwhile is freed here once they are back" "$CLUSTER/b/log"
     run -0 on b status
     assert_output --partial "this host stores and serves nothing until it has met all others"
     for host in a c; do host_start "$host"; done

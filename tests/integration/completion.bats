@@ -23,7 +23,7 @@ bind 'set enable-bracketed-paste off'
 shown() { printf '\n[line %s]\n' "\$(printf %s "\$READLINE_LINE" | od -An -v -tx1 | tr -d ' \n')"; }
 bind -x '"\C-xa": shown'
 END
-    TARN_CONTROL=$CLUSTER/solo/control.sock timeout 60 python3 - "$BATS_TEST_TMPDIR/bashrc" "$1" << 'END'
+    TARN_CONTROL=${CONTROL_OF_SHELL-$CLUSTER/solo/control.sock} timeout 60 python3 - "$BATS_TEST_TMPDIR/bashrc" "$1" << 'END'
 import fcntl, os, pty, re, select, struct, sys, termios
 pid, terminal = pty.fork()
 if pid == 0:
@@ -100,4 +100,15 @@ completes() {
     [ "$(type_in 'tarn store insp')" = 'tarn store inspect ' ]
     [ "$(type_in 'tarn attach v --block-size 5')" = 'tarn attach v --block-size 512 ' ]
     [ "$(type_in 'tarnd --disc')" = 'tarnd --discard-memory ' ]
+}
+
+@test "names are of the daemon that the command line is for" {
+    local -r socket=$CLUSTER/solo/control.sock
+    CONTROL_OF_SHELL=$BATS_TEST_TMPDIR/nowhere
+    local option
+    for option in "--control $socket" "--control=$socket" "--timeout 9 --control $socket"; do
+        [ "$(type_in "tarn $option show tea")" = "tarn $option show team/a " ]
+    done
+    [ "$(type_in "tarn show tea")" = "tarn show tea" ]
+    [ "$(type_in "tarn --control")" = "tarn --control " ]
 }

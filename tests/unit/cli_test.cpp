@@ -256,6 +256,7 @@ TEST_F(CliTest, the_help_of_each_verb_has_its_own_example) {
         std::string verb = "Example:\n  tarn";
         for (const std::string& word : words) verb += " " + word;
         EXPECT_NE(out_.find(verb), std::string::npos) << out_;
+        EXPECT_NE(out_.find("Options of every verb: --control, --timeout, --json; tarn --help"), std::string::npos);
     }
     run({"verify", "--help"});
     EXPECT_NE(out_.find("Usage: tarn verify [OPTIONS] [NAME...]\n"), std::string::npos) << out_;
