@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "daemon/configuration/text.hpp"
+#include "tiers/page.hpp"
 #include "utils/printable.hpp"
 
 namespace tarn {
@@ -238,9 +239,15 @@ void print_verified(std::ostream& out, const Json& status) {
     if (number_of(status, "pages_total") == 0) return void(out << "this host stores no pages of it\n");
     out << fmt::format("{} of {} pages checked, {} bad{}\n", number_of(status, "pages_checked"),
                        number_of(status, "pages_total"), bad, status.value("cancelled", false) ? "; stopped" : "");
-    for (const Json& page : array_of(status, "bad_pages"))
-        out << fmt::format("bad      volume {} page {}\n", number_of(page, "volume_id"), number_of(page, "page"));
-    if (bad != 0) out << "the log of tarnd says where they lie and what was found\n";
+    for (const Json& page : array_of(status, "bad_pages")) {
+        const uint64_t begin = number_of(page, "page") * page_size;
+        out << fmt::format("bad      {}: page {}, its bytes {} to {}\n", text_of(page, "volume"),
+                           number_of(page, "page"), begin, begin + page_size - 1);
+    }
+    if (bad != 0)
+        out << "they cannot be read until they are written whole, or the volume is restored; the log of tarnd says "
+               "where "
+               "they lie and what was found\n";
 }
 
 void print_loss(std::ostream& out, const Json& loss) {

@@ -96,6 +96,8 @@ class Control {
     virtual Result<> start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) = 0;
     // The pass under way ends early; without one, nothing happens.
     virtual void stop_verify() = 0;
+    // As it was last seen here; "#ID" if it never was.
+    virtual std::string name_of_volume(VolumeId volume) const = 0;
 
     // Declares a host of the cluster dead. Errors: not_found, invalid (this host itself), busy (this host, or one that
     // answers it, is connected to that host), io.

@@ -162,10 +162,11 @@ std::string describe_users(const std::vector<std::string>& users) {
     return "it is in use by " + list_some(users) + "; --force unmounts it all the same";
 }
 
-Json json_of(const Scrubber::Progress& status) {
+Json json_of(const Scrubber::Progress& status, const Control& control) {
     Json bad_pages = Json::array();
     for (const PageId page : status.bad_pages)
-        bad_pages.push_back({{"volume_id", page.volume()}, {"page", page.number()}});
+        bad_pages.push_back(
+            {{"volume", control.name_of_volume(page.volume())}, {"volume_id", page.volume()}, {"page", page.number()}});
     return {{"volume_id", status.volume ? Json(*status.volume) : Json()},
             {"running", status.running},
             {"cancelled", status.cancelled},
@@ -265,7 +266,7 @@ Task<HttpReply> ControlApi::verify(const HttpRequest& request, const Caller&) {
     } else if (request.method == "DELETE") {
         control_.stop_verify();
     }
-    co_return reply(json_of(control_.verify_status()), request.method == "POST" ? 202 : 200);
+    co_return reply(json_of(control_.verify_status(), control_), request.method == "POST" ? 202 : 200);
 }
 
 Task<HttpReply> ControlApi::status(const HttpRequest&, const Caller&) {

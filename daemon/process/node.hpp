@@ -46,6 +46,7 @@ class Node final : public Control {
     Scrubber::Progress verify_status() override { return scrubber_->progress(); }
     Result<> start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) override;
     void stop_verify() override { scrubber_->cancel(); }
+    std::string name_of_volume(VolumeId volume) const override { return catalog_->name_of(volume); }
     Task<Result<Forgotten>> forget_host(std::string name) override;
     std::vector<Mount> mounts() override { return mounts_->list(); }
     Task<Result<>> mount(Mount mount, Caller caller) override {

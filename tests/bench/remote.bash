@@ -7,6 +7,7 @@ bench_begin remote "$@"
 
 # Not in namespaces: everyone uses the same loopback.
 network_make() { return 1; }
+HOST_FABRIC=tcp
 
 VOLUMES=8     # of the sequential part, each read once per round
 VOLUME_MIB=64 # one range, with one home

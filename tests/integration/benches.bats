@@ -46,3 +46,11 @@ bench() {
     assert_line --regexp '^\| 128 KiB sequential read, depth 8 \| .* \| × [0-9.]+ \|'
     assert_equal "$(ls "$BATS_TEST_TMPDIR")" ""
 }
+
+@test "the bench of the fabric" {
+    run bench fabric
+    assert_success
+    assert_line --regexp '^\| shm, one CPU \| .* \| × [0-9.]+ \|'
+    assert_line --regexp '^\| shm, two CPUs \| .* \| × [0-9.]+ \|'
+    assert_equal "$(ls "$BATS_TEST_TMPDIR")" ""
+}

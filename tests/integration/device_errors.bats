@@ -63,6 +63,7 @@ h.flush()
         "$CLUSTER/solo/log")" 1
     run -1 on solo verify --host
     assert_output --partial "1 bad"
+    assert_line "bad      rots: page 256, its bytes 1048576 to 1052671"
     # Written anew it is good.
     nbd_python solo rots "h.pwrite(b'a needle'.ljust(4096, b'.'), 1 << 20); h.flush()"
     run -0 on solo verify --host

@@ -135,6 +135,7 @@ class FakeDaemon final : public Volumes, public Control {
         verified.running = false;
         verified.cancelled = true;
     }
+    std::string name_of_volume(VolumeId volume) const override { return "#" + std::to_string(volume); }
     Task<Result<Forgotten>> forget_host(std::string name) override {
         const FakeLock lock(mutex_);
         for (PeerStatus& peer : node.peers) {

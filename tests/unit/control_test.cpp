@@ -241,7 +241,7 @@ TEST_F(ControlApiTest, a_pass_is_of_a_volume_or_of_all) {
     EXPECT_TRUE(ask("POST", "/v1/verify", "{}").json["volume_id"].is_null());
     daemon_.verified = {.running = true, .bad_page_count = 1, .bad_pages = {PageId::of(1, 7)}};
     EXPECT_EQ(status_of("POST", "/v1/verify", "{}"), 409);
-    EXPECT_EQ(ask("GET", "/v1/verify").json["bad_pages"][0]["page"], 7);
+    EXPECT_EQ(ask("GET", "/v1/verify").json["bad_pages"][0], (Json{{"volume", "#1"}, {"volume_id", 1}, {"page", 7}}));
     EXPECT_EQ(ask("DELETE", "/v1/verify").json["cancelled"], true);
 }
 

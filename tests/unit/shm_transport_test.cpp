@@ -242,6 +242,18 @@ TEST_F(ShmTransportTest, who_sleeps_is_woken) {
     close(*channel);
 }
 
+// The path that is given fits into an address, but others could not be told where that is.
+TEST_F(ShmTransportTest, a_socket_that_is_too_deep_to_be_told_of_is_not_made) {
+    const std::filesystem::path here = std::filesystem::current_path();
+    const std::filesystem::path deep =
+        std::filesystem::path(directory_ / std::string(200, 'd')) / std::string(100, 'e');
+    std::filesystem::create_directories(deep);
+    std::filesystem::current_path(deep);
+    EXPECT_EQ(ShmTransport::listen("socket").error().code, Errc::invalid);
+    EXPECT_FALSE(std::filesystem::exists("socket"));
+    std::filesystem::current_path(here);
+}
+
 TEST_F(ShmTransportTest, who_makes_the_memory_is_known_by_its_machine) {
     const std::string offer = transport_->offer();
     EXPECT_EQ(transport_->address_in(offer), path_);

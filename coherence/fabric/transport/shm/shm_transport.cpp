@@ -146,12 +146,18 @@ class ShmConnection final : public Connection {
 }  // namespace
 
 Result<std::unique_ptr<Transport>> ShmTransport::listen(const std::string& path) {
+    std::error_code error;
+    const std::string whole = std::filesystem::absolute(path, error).string();
+    if (error) return fail(Errc::io, error.value(), "fabric.shm: the path of the socket");
+    if (machine_id().size() + whole.size() > offer_size_max)
+        return fail(Errc::invalid, 0, "fabric.shm: the whole path of the socket is too long");
+    // As it was given: only that is sure to fit into an address.
     TRY(UniqueFd listener, listen_unix(path, 0600, hosts_max * 2));
-    return std::unique_ptr<Transport>(new ShmTransport(path, std::move(listener)));
+    return std::unique_ptr<Transport>(new ShmTransport(whole, std::move(listener)));
 }
 
 std::string ShmTransport::offer() const {
-    return machine_id() + std::filesystem::absolute(path_).string();
+    return machine_id() + path_;
 }
 
 std::optional<std::string> ShmTransport::address_in(const std::string& offer) const {

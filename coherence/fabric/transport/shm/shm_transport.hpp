@@ -15,7 +15,7 @@ namespace tarn {
 
 class ShmTransport final : public Transport {
   public:
-    // path: of the socket. Errors: as listen_unix().
+    // path: of the socket. Errors: as listen_unix(); invalid, if others could not be told of it.
     static Result<std::unique_ptr<Transport>> listen(const std::string& path);
     ~ShmTransport() override;
 
@@ -29,7 +29,7 @@ class ShmTransport final : public Transport {
   private:
     ShmTransport(std::string path, UniqueFd listener) : path_(std::move(path)), listener_(std::move(listener)) {}
 
-    const std::string path_;
+    const std::string path_;  // whole
     const UniqueFd listener_;
 };
 
