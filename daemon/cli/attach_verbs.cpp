@@ -170,8 +170,8 @@ Answer detach_from(NbdDriver& driver, const BlockDevices& devices, const Options
         if (std::optional<Failure> use = use_of(devices, *device, opener_patience)) {
             if (!devices.mount_point_of(*device).empty() && is_unserved(brief, *device))
                 use->hint = fmt::format(
-                    "tarn detach --force {}, if no other tarnd of this machine serves it: its "
-                    "requests wait, and so would umount",
+                    "tarn detach --force {}, if no other tarnd of this machine serves it, and then umount: its requests "
+                    "wait, unless it was ended already",
                     *device);
             return of_attachments(std::unexpected(*std::move(use)));
         }
@@ -219,8 +219,9 @@ Answer list_attached(const Client& client, const Options&) {
                        {"read_only", devices.is_read_only(device)},
                        {"served", false}});
         warnings.push_back(
-            fmt::format("this tarnd does not serve {0}: if no other one does, its requests wait, and so would umount; "
-                        "tarn detach --force {1} ends them, and {0} once nobody has it mounted",
+            fmt::format("this tarnd does not serve {0}: if no other one does, its requests wait, and so would umount, "
+                        "unless it was ended already; tarn detach --force {1} ends them, and {0} once nobody has it "
+                        "mounted",
                         path, device));
     }
     std::ranges::for_each(all, add_link);

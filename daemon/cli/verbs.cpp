@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "daemon/attachments/block_device.hpp"
 #include "daemon/cli/progress.hpp"
 #include "daemon/configuration/text.hpp"
 #include "daemon/control/http_request.hpp"
@@ -241,10 +242,21 @@ Answer resize_volume(const Client& client, const Options& options) {
 }
 
 Answer delete_volumes(const Client& client, const Options& options) {
-    return ask_each(options.names, [&](const std::string& name) {
+    const BlockDevices devices;
+    const auto of_kernel = devices.all_of_tarn();
+    Answer answer = ask_each(options.names, [&](const std::string& name) {
         const Progress shown(options.progress, "deleting " + name, nullptr);
         return client.ask("DELETE", volume_path(name), {{"force", options.force}});
     });
+    for (const auto& [device, volume] : of_kernel) {
+        if (std::ranges::find(options.names, volume) == options.names.end()) continue;
+        // What was a device of the volume, and is mounted, stays one until that ends.
+        const std::string point = devices.is_device_of(device, volume) ? devices.mount_point_of(device) : "";
+        if (!point.empty())
+            answer.warnings.push_back(
+                fmt::format("/dev/{} is still mounted on {}: umount that", device, printable(point)));
+    }
+    return answer;
 }
 
 Answer flush_volumes(const Client& client, const Options& options) {

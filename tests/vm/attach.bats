@@ -144,3 +144,18 @@ teardown_file() { vm_stop; }
     assert_output 134217728
     vm 'tarn detach files && tarn delete files'
 }
+
+@test "who deletes the volume of a mounted device is told where that is, and by force ends its requests" {
+    vm 'tarn create doomed 64MiB; tarn attach doomed; mkfs.ext4 -q /dev/nbd0; mount /dev/nbd0 /mnt'
+    run vm 'tarn delete doomed'
+    assert_failure 4
+    assert_output --partial "/dev/nbd0 is still mounted on /mnt: umount that"
+    run vm 'tarn delete --force doomed'
+    assert_success
+    assert_output --partial "/dev/nbd0 is still mounted on /mnt: umount that"
+    run vm 'timeout 20 dd if=/dev/nbd0 of=/dev/null bs=1M count=32 skip=16 iflag=direct'
+    assert_failure 1
+    run vm 'tarn attached'
+    assert_output --partial "unless it was ended already"
+    vm 'timeout 20 umount /mnt; fails [ -e /sys/block/nbd0/pid ]; [ "$(tarn attached --json | jq ".attachments | length")" = 0 ]'
+}

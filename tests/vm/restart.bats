@@ -86,7 +86,7 @@ setup() {
     run vm 'tarn attached'
     assert_success
     assert_output --regexp '/dev/nbd0 .* not served +disk'
-    assert_output --partial "warning: this tarnd does not serve /dev/nbd0: if no other one does, its requests wait, and so would umount; "
+    assert_output --partial "warning: this tarnd does not serve /dev/nbd0: if no other one does, its requests wait, and so would umount, unless it was ended already; "
     run vm 'tarn detach disk'
     assert_failure 3
     assert_output --partial "try: tarn detach --force nbd0, if no other tarnd of this machine serves it"
