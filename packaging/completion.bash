@@ -71,7 +71,7 @@ _tarn_offer_volumes() {
 _tarn() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     local -r verbs=(init create list show resize delete export mount umount attach detach attached flush status verify
-        host store tls)
+        doctor host store tls)
     local verb="" word known control="" i
     COMPREPLY=()
     # Of the daemon that the command line is for.

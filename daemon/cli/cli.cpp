@@ -77,6 +77,8 @@ class Commands {
         add_attach_verbs();
         add_status();
         add_verify();
+        add("doctor", "Say what this machine lacks for tarn, or could do better, and what mends it", "tarn doctor",
+            {examine_machine, print_findings});
         add_host_verbs();
         add_store_verbs();
         add_tls_verbs();

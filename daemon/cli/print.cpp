@@ -234,6 +234,20 @@ void print_mounts(std::ostream& out, const char* what, const Json& mounts) {
         out << "switched on /sys/module/fuse/parameters/enable_uring, for all FUSE mounts made from now on\n";
 }
 
+void print_findings(std::ostream& out, const Json& findings) {
+    size_t could_be_better = 0;
+    size_t missing = 0;
+    for (const Json& each : array_of(findings, "findings")) {
+        const std::string verdict = text_of(each, "verdict");
+        out << fmt::format("{:<8} {}: {}\n", verdict, text_of(each, "about"), text_of(each, "seen"));
+        if (verdict == "good") continue;
+        out << fmt::format("         try: {}\n         for: {}\n", text_of(each, "mend"), text_of(each, "effect"));
+        could_be_better += verdict == "better";
+        missing += verdict == "missing";
+    }
+    out << fmt::format("{} missing, {} could be better\n", missing, could_be_better);
+}
+
 void print_verified(std::ostream& out, const Json& status) {
     const uint64_t bad = number_of(status, "bad_page_count");
     if (number_of(status, "pages_total") == 0) return void(out << "this host stores no pages of it\n");

@@ -26,6 +26,7 @@ void print_exports(std::ostream& out, const Json& exports);
 void print_attached(std::ostream& out, const Json& attached);
 void print_attachments(std::ostream& out, const Json& attached);
 void print_mounts(std::ostream& out, const char* what, const Json& mounts);
+void print_findings(std::ostream& out, const Json& findings);
 void print_verified(std::ostream& out, const Json& status);
 void print_status(std::ostream& out, const Json& status);
 // The links to the other hosts in a status.

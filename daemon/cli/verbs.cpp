@@ -15,6 +15,7 @@
 #include "daemon/cli/progress.hpp"
 #include "daemon/configuration/text.hpp"
 #include "daemon/control/http_request.hpp"
+#include "daemon/doctor/doctor.hpp"
 #include "frontends/volumes/volumes.hpp"
 #include "tiers/page.hpp"
 #include "utils/file_text.hpp"
@@ -239,6 +240,18 @@ Answer resize_volume(const Client& client, const Options& options) {
     return ask_each({options.name}, [&](const std::string& name) {
         return client.ask("PATCH", volume_path(name), {{"size_bytes", *size_bytes}, {"shrink", options.force}});
     });
+}
+
+Answer examine_machine(const Client&, const Options&) {
+    Answer answer;
+    Json& findings = answer.json["findings"] = Json::array();
+    for (const Finding& each : examine(this_machine(true)))
+        findings.push_back({{"about", each.about},
+                            {"verdict", name_of(each.verdict)},
+                            {"seen", each.seen},
+                            {"mend", each.mend},
+                            {"effect", each.effect}});
+    return answer;
 }
 
 Answer delete_volumes(const Client& client, const Options& options) {

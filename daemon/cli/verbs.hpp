@@ -71,6 +71,8 @@ struct Answer {
 Answer create_volume(const Client& client, const Options& options);
 Answer show_volumes(const Client& client, const Options& options);
 Answer resize_volume(const Client& client, const Options& options);
+// Asks no daemon.
+Answer examine_machine(const Client& client, const Options& options);
 Answer delete_volumes(const Client& client, const Options& options);
 Answer flush_volumes(const Client& client, const Options& options);
 Answer export_volumes(const Client& client, const Options& options);

@@ -14,6 +14,7 @@
 #include "daemon/configuration/memory_budget.hpp"
 #include "daemon/configuration/memory_limit.hpp"
 #include "daemon/configuration/text.hpp"
+#include "daemon/doctor/doctor.hpp"
 #include "daemon/keeper/left_memory.hpp"
 #include "daemon/process/explained.hpp"
 #include "daemon/process/store_refusal.hpp"
@@ -101,6 +102,10 @@ Task<Result<>> Node::start() {
     if (!store_->direct())
         log::warning("store {}: the file system refuses O_DIRECT; writes pass its cache", configuration_.store);
 
+    if (store_->home_epoch() == 1)  // the first start
+        for (const Finding& each : examine(this_machine(false)))
+            if (each.verdict != Finding::Verdict::good)
+                log::info("doctor: {}: {}; {} ({})", each.about, each.seen, each.mend, each.effect);
     if (store_->polls_reads())
         log::info("store {}: reads are polled, as its device has queues for that; poll_store = \"off\" ends it",
                   configuration_.store);

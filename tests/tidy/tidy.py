@@ -16,7 +16,7 @@ ROOMS = {
     "coherence/fabric": ["transport", "", "link"],
     "tiers/nvme": ["device", "table", "journal", ""],
     "frontends": ["volumes", "fuse", "nbd"],
-    "daemon": ["configuration", "control", "keeper", "attachments", "attachtab", "mounts", "catalog", "process", "cli"],
+    "daemon": ["configuration", "doctor", "control", "keeper", "attachments", "attachtab", "mounts", "catalog", "process", "cli"],
 }
 LINE_LENGTH_MAX = 120
 FILE_LENGTH_MAX = 500

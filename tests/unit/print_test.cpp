@@ -104,5 +104,15 @@ TEST(Print, links_are_shown_with_what_carries_them_and_how_much) {
     EXPECT_EQ(words, expected);
 }
 
+TEST(Print, what_the_doctor_found_is_shown_with_what_mends_it) {
+    const Json findings{{"findings",
+                         {{{"about", "x"}, {"verdict", "good"}, {"seen", "fine"}, {"mend", ""}, {"effect", ""}},
+                          {{"about", "y"}, {"verdict", "missing"}, {"seen", "none"}, {"mend", "m"}, {"effect", "e"}}}}};
+    std::ostringstream out;
+    print_findings(out, findings);
+    EXPECT_EQ(out.str(),
+              "good     x: fine\nmissing  y: none\n         try: m\n         for: e\n1 missing, 0 could be better\n");
+}
+
 }  // namespace
 }  // namespace tarn
