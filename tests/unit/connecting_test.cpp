@@ -40,7 +40,9 @@ class PlayedAcceptor : public PlayedPeerTest {
         UniqueFd fd;
         Introduction theirs;
         do {  // a connection may be given up before it says anything, as one beside it was refused
-            fd = UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+            do {
+                fd = UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+            } while (!fd && errno == EINTR);  // see receive()
             const timeval limit{.tv_sec = 2, .tv_usec = 0};  // less than a handshake may take
             ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
         } while (fd && !receive(fd, &theirs, sizeof theirs));
