@@ -99,6 +99,7 @@ CHECKS = {
     "tiers/dram/frame_word.hpp": "FrameWord.*",
     "tiers/nvme/device/store_file.cpp": "PolledReads.*",
     "tiers/nvme/store_standing.cpp": "StoreStandingTest.*:AdoptedHost.*",
+    "utils/descriptor_passing.cpp": "KeeperMessages.*",
     "utils/loop.cpp": "PolledRing.*",
     "utils/worker_threads.hpp": "WorkerThreadsTest.*",
 }
@@ -2099,8 +2100,8 @@ MUTANTS = [
     ("daemon/keeper/keeper_protocol.cpp", "size != sizeof text || «text.name.back() != 0») return", {
         "a name that is said to a keeper has no end": "false",
     }),
-    ("daemon/keeper/keeper_protocol.cpp", "::recvmsg(socket, &message, «MSG_CMSG_CLOEXEC | MSG_WAITALL»); });", {
-        "programs that are started have what a keeper gave": "MSG_WAITALL",
+    ("utils/descriptor_passing.cpp", "::recvmsg(socket, &message, «flags | MSG_CMSG_CLOEXEC»); });", {
+        "programs that are started have what a keeper gave": "flags",
     }),
     ("daemon/keeper/keeping.cpp", "                        "
      "«return say(client.get(), Word::done, each.first, each.second.get()).has_value();»", {

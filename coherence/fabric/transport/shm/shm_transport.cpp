@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <vector>
 
 #include "coherence/fabric/transport/shm/segment.hpp"
 #include "coherence/fabric/transport/shm/shm_channel.hpp"
 #include "tiers/page.hpp"
+#include "utils/descriptor_passing.hpp"
 #include "utils/file_text.hpp"
 #include "utils/unix_socket.hpp"
 
@@ -36,47 +36,18 @@ Result<> check_peer(int socket) {
 
 // One byte, and the memory with it. Errors: io.
 Result<> pass_memory(int socket, int memory) {
-    std::byte byte = memory_follows;
-    iovec piece{.iov_base = &byte, .iov_len = 1};
-    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
-    msghdr message{};
-    message.msg_iov = &piece;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &memory, sizeof memory);
-    if (::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) != 1)
+    if (send_passing(socket, std::span(&memory_follows, 1), memory, MSG_DONTWAIT) != 1)
         return fail(Errc::io, errno, "fabric.shm: sendmsg");
     return {};
 }
 
-// The counterpart, once it is there. All that was passed belongs to this process: what is too much is closed. Errors:
-// closed, refused, io.
+// The counterpart, once it is there. Errors: closed, refused, io.
 Result<UniqueFd> take_memory(int socket) {
     std::byte byte{};
-    iovec piece{.iov_base = &byte, .iov_len = 1};
-    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
-    msghdr message{};
-    message.msg_iov = &piece;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    const ssize_t received = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    std::vector<UniqueFd> passed;
+    const ssize_t received = receive_passed(socket, std::span(&byte, 1), passed, MSG_DONTWAIT);
     if (received < 0) return fail(Errc::io, errno, "fabric.shm: recvmsg");
     if (received == 0) return fail(Errc::closed);
-    std::vector<UniqueFd> passed;
-    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
-        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-        for (size_t at = 0; CMSG_LEN(at + sizeof(int)) <= header->cmsg_len; at += sizeof(int)) {
-            int fd = -1;
-            std::memcpy(&fd, CMSG_DATA(header) + at, sizeof fd);
-            passed.emplace_back(fd);
-        }
-    }
     if (byte != memory_follows || passed.size() != 1)
         return fail(Errc::refused, 0, "fabric.shm: it does not begin with its memory");
     return std::move(passed.front());
