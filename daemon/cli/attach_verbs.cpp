@@ -171,8 +171,7 @@ Answer detach_from(NbdDriver& driver, const BlockDevices& devices, const Options
             if (!devices.mount_point_of(*device).empty() && is_unserved(brief, *device))
                 use->hint = fmt::format(
                     "tarn detach --force {}, if no other tarnd of this machine serves it, and then umount: its "
-                    "requests "
-                    "wait, unless it was ended already",
+                    "requests wait, unless it was ended already",
                     *device);
             return of_attachments(std::unexpected(*std::move(use)));
         }

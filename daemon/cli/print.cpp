@@ -260,8 +260,7 @@ void print_verified(std::ostream& out, const Json& status) {
     }
     if (bad != 0)
         out << "they cannot be read until they are written whole, or the volume is restored; the log of tarnd says "
-               "where "
-               "they lie and what was found\n";
+               "where they lie and what was found\n";
 }
 
 void print_loss(std::ostream& out, const Json& loss) {

@@ -159,7 +159,7 @@ std::optional<Finding> store_polling(const Machine& machine) {
 
 Finding open_files(const Machine& machine) {
     constexpr const char* about = "open files";
-    std::string seen = fmt::format("a process may have {}", machine.open_files_max);
+    std::string seen = fmt::format("a process that is started here may have {}", machine.open_files_max);
     if (machine.open_files_max >= open_files_wanted) return good(about, std::move(seen));
     return {.about = about,
             .verdict = Finding::Verdict::better,
@@ -174,7 +174,7 @@ std::optional<Finding> courtesy(const Machine& machine) {
     if (machine.nice_max >= nice_wanted) return good(about, "RLIMIT_NICE suffices");
     return Finding{.about = about,
                    .verdict = Finding::Verdict::better,
-                   .seen = fmt::format("RLIMIT_NICE is {}", machine.nice_max),
+                   .seen = fmt::format("RLIMIT_NICE is {} here", machine.nice_max),
                    .mend = "ulimit -e 20 as root, or LimitNICE=+0 of the unit",
                    .effect = "threads of tarnd let clients on their CPU go first"};
 }

@@ -31,6 +31,7 @@ struct Machine {
     std::string root;  // the directory in which proc, sys, dev, lib, etc and usr are; tests have one of their own
     std::string kernel;
     uid_t user = 0;
+    // Of this process; a service has limits of its own.
     uint64_t open_files_max = 0;  // by the hard limit
     uint64_t nice_max = 0;        // by the hard limit, as RLIMIT_NICE counts
     bool has_clock_set = true;    // the kernel holds that its clock is right

@@ -55,7 +55,7 @@ Task<Result<NodeStatus>> Node::status() {
                     {"lost_pages", cache_->home_store().losses().page_count()},
                     {"losses", losses},
                     {"serves", !cache_->membership().recovering()},  // the pages whose home it is
-                    {"fabric", fabric_ ? (configuration_.fabric_shm ? "shm, tcp" : "tcp") : "none"},
+                    {"fabric", fabric_ ? (fabric_->can_move() ? "shm, tcp" : "tcp") : "none"},
                     {"shards", shard_statuses()}};
     for (size_t i = 0; i < configuration_.peers.size(); ++i) {
         const Peer& peer = configuration_.peers[i];

@@ -5,8 +5,9 @@
 //
 // rings: the rings of shared memory alone, and both processes look at them without an end. shm, tcp: channels on event
 // loops, as a link uses them. unix: blocking reads and writes of a socket pair. memory: memcpy within one process, from
-// a region larger than its caches, of what would be in a reply. A request has 64 bytes, and a reply as many unless told
-// otherwise. bulk: nobody answers but at the end; an operation is --reply bytes. --cpus: of who asks, and who answers.
+// memory that is in no cache, of what would be in a reply. A request has 64 bytes, and a reply as many unless told
+// otherwise. bulk: nobody answers but at the end; an operation is --reply bytes, a divisor of 1 GiB, which are in no
+// cache either. --cpus: of who asks, and who answers.
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -33,6 +34,7 @@ namespace tarn {
 namespace {
 
 constexpr size_t request_bytes = 64;
+constexpr size_t region_bytes = size_t{1} << 30;  // more than any cache holds
 
 [[noreturn]] void give_up(const std::string& text) {
     fmt::print(stderr, "fabric_load: {}\n", text);
@@ -175,12 +177,14 @@ Task<> answer(End& end, const Settings& settings) {
 }
 
 Task<uint64_t> ask(End& end, const Settings& settings) {
-    std::vector<std::byte> request(settings.is_bulk ? settings.reply_bytes : request_bytes);
+    const size_t bytes = settings.is_bulk ? settings.reply_bytes : request_bytes;
+    std::vector<std::byte> requests(settings.is_bulk ? region_bytes : bytes);
     std::vector<std::byte> reply(settings.is_bulk ? 1 : settings.reply_bytes);
     uint64_t operations = 0;
     const uint64_t end_ns = monotonic_ns() + settings.duration_ns;
     for (bool is_over = false; !is_over; ++operations) {
         is_over = operations % 16 == 0 && monotonic_ns() >= end_ns;
+        const std::span request = std::span(requests).subspan(operations * bytes % requests.size(), bytes);
         request.front() = std::byte{is_over};
         if (!co_await end.send(request)) give_up("send");
         if ((!settings.is_bulk || is_over) && !co_await end.receive(reply)) give_up("receive");
@@ -289,7 +293,6 @@ Outcome contest_of_channels(const Settings& settings) {
 
 Outcome copy_in_memory(const Settings& settings) {
     run_on(settings.asks);
-    constexpr size_t region_bytes = size_t{1} << 30;
     std::vector<std::byte> region(region_bytes, std::byte{7});
     std::vector<std::byte> into(settings.reply_bytes);
     return measure(::getpid(), [&] {

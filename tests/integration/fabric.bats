@@ -164,6 +164,8 @@ END
     grep -q "no link will move to shared memory, for lack of a socket .*control.sock.fabric" "$CLUSTER/c/log"
     transport_is tcp c a
     transport_is shm b a
+    [ "$(on c status --json | jq -r .fabric)" = tcp ]
+    [ "$(on a status --json | jq -r .fabric)" = "shm, tcp" ]
     host_stop c
     rmdir "$CLUSTER/c/control.sock.fabric"
     sed -i '1i fabric = ["shm"]' "$CLUSTER/c/tarn.toml"

@@ -194,7 +194,8 @@ Task<Result<bool>> Handshake::compare_stores(Connection& connection, const Intro
     if (answer != Verdict::agreed)
         co_return fail(Errc::refused, 0, "fabric.handshake: its store is older than this host remembers it");
     receiver_.on_standing(peer.host, standing_of(theirs.own));
-    co_return we_offer&& theirs.own.flags == Account::has_offers;
+    const bool both_offer = we_offer && theirs.own.flags == Account::has_offers;
+    co_return both_offer;
 }
 
 }  // namespace tarn

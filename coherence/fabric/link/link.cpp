@@ -357,7 +357,7 @@ Task<> Link::listen_to_peer(Timer& timer) {
 }
 
 LinkStatus Link::status() const {
-    LinkStatus status{.transport = transport(),
+    LinkStatus status{.transport = transport_.load(std::memory_order_relaxed),
                       .links = link_count_.load(std::memory_order_relaxed),
                       .messages_sent = messages_sent_.load(std::memory_order_relaxed),
                       .bytes_sent = bytes_sent_.load(std::memory_order_relaxed),

@@ -27,7 +27,7 @@ namespace tarn {
 
 // Since the fabric began; any thread.
 struct LinkStatus {
-    TransportKind transport{};   // of the present channel
+    TransportKind transport{};   // of the present channel, or the last one
     uint64_t links = 0;          // that have come up: all but the first are retries
     uint64_t messages_sent = 0;  // in parts that were joined, one each
     uint64_t messages_received = 0;
@@ -66,8 +66,6 @@ class Link final {
     bool up() const { return up_.load(std::memory_order_relaxed); }
     // At least as many bytes wait as a buffer may keep.
     bool congested() const { return waiting_bytes_.load(std::memory_order_relaxed) >= buffer_bytes_; }
-    // Of the present channel, or the last one.
-    TransportKind transport() const { return transport_.load(std::memory_order_relaxed); }
     bool answers() const { return up() && answers_.load(std::memory_order_relaxed); }
     // On any shard: waits until no connection is served or about to be.
     Task<> idle();

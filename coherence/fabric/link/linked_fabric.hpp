@@ -27,6 +27,7 @@ class LinkedFabric : public Fabric {
 
     // Before start(): links move to it where both hosts have it. The best comes first.
     void add_upgrade(std::unique_ptr<Transport> transport);
+    bool can_move() const { return !upgrades_.empty(); }
     // Starts connecting and accepting; from then on the receiver is called. On the first shard.
     void start();
     // Ends all links; the tasks end with their loops. On the first shard.
