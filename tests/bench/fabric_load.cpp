@@ -176,15 +176,19 @@ Task<> answer(End& end, const Settings& settings) {
     }
 }
 
-Task<uint64_t> ask(End& end, const Settings& settings) {
+// Before anything is measured.
+std::vector<std::byte> requests_of(const Settings& settings) {
+    return std::vector<std::byte>(settings.is_bulk ? region_bytes : request_bytes);
+}
+
+Task<uint64_t> ask(End& end, const Settings& settings, std::span<std::byte> requests) {
     const size_t bytes = settings.is_bulk ? settings.reply_bytes : request_bytes;
-    std::vector<std::byte> requests(settings.is_bulk ? region_bytes : bytes);
     std::vector<std::byte> reply(settings.is_bulk ? 1 : settings.reply_bytes);
     uint64_t operations = 0;
     const uint64_t end_ns = monotonic_ns() + settings.duration_ns;
     for (bool is_over = false; !is_over; ++operations) {
         is_over = operations % 16 == 0 && monotonic_ns() >= end_ns;
-        const std::span request = std::span(requests).subspan(operations * bytes % requests.size(), bytes);
+        const std::span request = requests.subspan(operations * bytes % requests.size(), bytes);
         request.front() = std::byte{is_over};
         if (!co_await end.send(request)) give_up("send");
         if ((!settings.is_bulk || is_over) && !co_await end.receive(reply)) give_up("receive");
@@ -244,7 +248,8 @@ Outcome contest_without_loops(const Settings& settings, End& asks, End& answers,
     });
     if (close_here >= 0) ::close(close_here);
     run_on(settings.asks);
-    return measure(server, [&] { return run_through(ask(asks, settings)); });
+    std::vector<std::byte> requests = requests_of(settings);
+    return measure(server, [&] { return run_through(ask(asks, settings, requests)); });
 }
 
 Outcome contest_of_sockets(const Settings& settings) {
@@ -285,7 +290,8 @@ Outcome contest_of_channels(const Settings& settings) {
     const std::unique_ptr<Connection> connection = listens->open(place);
     loop->run_until_done(join(*loop, *connection, channel, true));
     ChannelEnd end(*channel);
-    const Outcome outcome = measure(server, [&] { return loop->run_until_done(ask(end, settings)); });
+    std::vector<std::byte> requests = requests_of(settings);
+    const Outcome outcome = measure(server, [&] { return loop->run_until_done(ask(end, settings, requests)); });
     channel->shut_down();
     loop->run_until_done(channel->close());
     return outcome;
